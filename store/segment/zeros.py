@@ -42,13 +42,13 @@ class Zeros:
         is_outrun: the log has come to the end of the zeros since this was last set to False.
     """
 
-    __slots__ = ("_end", "_file", "_stepping", "is_outrun", "ready")
+    __slots__ = ("_end", "_file", "_log", "_stepping", "is_outrun", "ready")
 
-    def __init__(self, file: LogFile, ready: int, end: int) -> None:
-        """`file` takes zeros and no frames; all before `ready` was written, or belongs to the log."""
+    def __init__(self, log: LogFile, file: LogFile, ready: int, end: int) -> None:
+        """`file` takes the zeros, `log` the frames; all before `ready` was written, or belongs to the log."""
         self.ready = ready
         self.is_outrun = False
-        self._file = file
+        self._log, self._file = log, file
         self._end = end
         self._stepping = threading.Lock()
 
@@ -62,14 +62,14 @@ class Zeros:
         end, ready = align_down(log.size()), align_up(log.hole_from(begin))
         if ready < end and log.reserve(end) and log.direct:
             with suppress(OSError):  # no descriptor is left: the log goes on in the reserved space
-                return cls(again(), ready, end)
+                return cls(log, again(), ready, end)
         return None
 
     def claim(self, end: int) -> None:
         """The log is about to write up to `end`: no zeros from now on before it."""
+        self.is_outrun = True  # first: the one who steps would take the lock again and again
         with self._stepping:
             self.ready = max(self.ready, align_up(end))
-            self.is_outrun = True
 
     def step(self) -> int:
         """Write more zeros and force them: how many; 0 if the file has all of them, or takes none any more.
@@ -79,7 +79,7 @@ class Zeros:
         with self._stepping:
             begin = self.ready
             size = min(STEP_BYTES, self._end - begin)
-            if size <= 0 or not self._file.direct:
+            if size <= 0 or not (self._file.direct and self._log.direct):  # else the two may meet in a page
                 return 0
             try:
                 self._file.write([NOTHING[:size]], begin, force=True)

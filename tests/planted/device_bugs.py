@@ -76,9 +76,15 @@ DEVICE: dict[str, Bug] = {
     ),
     "device: a claim does not wait for the zeros that are being written": Bug(
         "store/segment/zeros.py",
-        "        with self._stepping:\n            self.ready = max(self.ready, align_up(end))\n"
-        "            self.is_outrun = True\n",
-        "        self.ready = max(self.ready, align_up(end))\n        self.is_outrun = True\n",
+        "        with self._stepping:\n            self.ready = max(self.ready, align_up(end))\n",
+        "        self.ready = max(self.ready, align_up(end))\n",
+        (f"{ZEROS}::test_a_claim_and_a_stop_wait_for_the_step_that_is_under_way",),
+    ),
+    "device: a log that waits for a step does not say so": Bug(
+        "store/segment/zeros.py",
+        "        self.is_outrun = True  # first: the one who steps would take the lock again and again\n"
+        "        with self._stepping:\n",
+        "        with self._stepping:\n            self.is_outrun = True\n",
         (f"{ZEROS}::test_a_claim_and_a_stop_wait_for_the_step_that_is_under_way",),
     ),
     "device: zeros go on in a segment that gets its footer": Bug(
@@ -97,12 +103,24 @@ DEVICE: dict[str, Bug] = {
          f"{ZEROS}::test_a_file_that_cannot_be_reserved_or_is_in_the_page_cache_is_pre_written_as_a_whole"),
     ),
     "device: the log and its zeros share an open file": Bug(
-        "store/segment/zeros.py", "return cls(again(), ready, end)", "return cls(log, ready, end)",
+        "store/segment/zeros.py", "return cls(log, again(), ready, end)", "return cls(log, log, ready, end)",
         (f"{ZEROS}::test_a_step_of_zeros_does_not_hear_in_the_logs_place_that_a_write_was_lost",),
     ),
+    "device: zeros go past the page cache when the log goes through it": Bug(
+        "store/segment/zeros.py", "not (self._file.direct and self._log.direct)", "not self._file.direct",
+        (f"{ZEROS}::test_zeros_end_when_the_log_or_they_leave_o_direct",),
+    ),
     "device: zeros are written although the log outruns them": Bug(
-        "store/log/ahead.py", "zeros.step() if now_s >= self._rests_until_s else 0", "zeros.step()",
+        "store/log/ahead.py", "0 if self._rest(zeros, tail) else zeros.step()", "zeros.step()",
         (f"{ZEROS}::test_zeros_rest_while_the_log_outruns_them",),
+    ),
+    "device: zeros that a slow log has come to the end of rest for ever": Bug(
+        "store/log/ahead.py", "zeros.is_outrun and tail - self._rests[1] > FAST_BYTES", "zeros.is_outrun",
+        (f"{ZEROS}::test_zeros_come_again_before_a_slow_log_that_outran_them",),
+    ),
+    "device: zeros come again before a log that is as fast as ever": Bug(
+        "store/log/ahead.py", "zeros.is_outrun and tail - self._rests[1] > FAST_BYTES", "False",
+        (f"{ZEROS}::test_zeros_rest_for_as_long_as_the_log_is_fast",),
     ),
     "device: a search for proof of damage ends at the first hole": Bug(
         "store/segment/scanner.py", "begin = min(end, self.reader.file.data_from(begin))",

@@ -72,6 +72,12 @@ class _LateLog:
     def is_in_place(self) -> bool:
         return self._log.is_in_place()
 
+    def size(self) -> int:
+        return self._log.size()
+
+    def hole_from(self, position: int) -> int:
+        return max(position, self.size())
+
 
 @contextmanager
 def acknowledge_before_the_force() -> Iterator[None]:

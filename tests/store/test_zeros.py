@@ -108,7 +108,7 @@ def test_zeros_never_overwrite_what_a_log_writes_beside_them(tmp_path: Path) -> 
     print("seed", seed)
     chance, size = random.Random(seed), 16 * MIB
     file = reserved(tmp_path / "f", size, 64 * KIB)
-    zeros, ended = Zeros(file, file.hole_from(0), size), threading.Event()
+    zeros, ended = Zeros(file, file, file.hole_from(0), size), threading.Event()
 
     def writes_zeros() -> None:
         while not ended.is_set() and zeros.step():
@@ -144,13 +144,15 @@ def test_a_claim_and_a_stop_wait_for_the_step_that_is_under_way(tmp_path: Path) 
     reserved(tmp_path / "f", 4 * MIB, 64 * KIB).close()
     for act in (lambda zeros: zeros.claim(2 * MIB), Zeros.stop):
         _SlowFile.begun, _SlowFile.may_end = threading.Event(), threading.Event()
-        zeros = Zeros(_SlowFile(tmp_path / "f", create=False, direct=True), 64 * KIB, 4 * MIB)
+        file = _SlowFile(tmp_path / "f", create=False, direct=True)
+        zeros = Zeros(file, file, 64 * KIB, 4 * MIB)
         step, acts = threading.Thread(target=zeros.step), threading.Thread(target=act, args=(zeros,))
         step.start()
         assert _SlowFile.begun.wait(20)
         acts.start()
         acts.join(0.1)
         assert acts.is_alive()
+        assert zeros.is_outrun == (act is not Zeros.stop), "so there is no other step before the claim"
         _SlowFile.may_end.set()
         step.join()
         acts.join()
@@ -160,13 +162,25 @@ def test_a_claim_and_a_stop_wait_for_the_step_that_is_under_way(tmp_path: Path) 
 
 def test_a_step_that_fails_is_the_last_one(tmp_path: Path) -> None:
     file = reserved(tmp_path / "f", 4 * MIB, 64 * KIB)
-    zeros = Zeros(file, 64 * KIB, 4 * MIB)
+    zeros = Zeros(file, file, 64 * KIB, 4 * MIB)
     with mock.patch.object(OsFile, "write", side_effect=OSError(errno.EIO, "bad")), pytest.raises(OSError, match="bad"):
         zeros.step()
     assert zeros.ready == 64 * KIB
     assert zeros.step() == 0
     zeros.claim(MIB)
     assert zeros.ready == MIB
+
+
+def test_zeros_end_when_the_log_or_they_leave_o_direct(tmp_path: Path) -> None:
+    """As after a write that was cut short. Through the page cache a page of the log may reach into the zeros."""
+    log = reserved(tmp_path / "f", 4 * MIB, 64 * KIB)
+    for leaves in ("log", "zeros"):
+        other = OsDisk().open(tmp_path / "f", direct=True)
+        zeros = Zeros(log, other, 64 * KIB, 4 * MIB)
+        assert zeros.step()
+        (log if leaves == "log" else other).direct = False
+        assert zeros.step() == 0
+        log.direct = True
 
 
 # -- how far ahead ---------------------------------------------------------------------------------------
@@ -223,6 +237,34 @@ def test_zeros_rest_while_the_log_outruns_them() -> None:
     clock.advance(ms=int(1000 * REST_S))
     ahead.keep(lane, lambda: True)  # type: ignore[arg-type]
     assert lane.ready - lane.tail >= LEAST_AHEAD_BYTES
+
+
+def test_zeros_come_again_before_a_slow_log_that_outran_them() -> None:
+    """Without zeros it comes to their end with each append: that alone must not have them rest for ever."""
+    clock, lane = VirtualClock(), _Lane()
+    ahead = Ahead(clock)
+    lane.append(20 * MIB)
+    for _ in range(8):
+        lane.append(4 * KIB)
+        ahead.keep(lane, lambda: True)  # type: ignore[arg-type]
+        clock.advance(ms=100)
+    assert lane.ready - lane.tail >= LEAST_AHEAD_BYTES
+    assert not lane.is_outrun
+
+
+def test_zeros_rest_for_as_long_as_the_log_is_fast() -> None:
+    clock, lane = VirtualClock(), _Lane()
+    ahead = Ahead(clock)
+    lane.append(8 * MIB)
+    for _ in range(40):
+        clock.advance(ms=50)
+        lane.append(2 * MIB)
+        ahead.keep(lane, lambda: True)  # type: ignore[arg-type]
+    assert not ahead.written_bytes
+    for _ in range(2):
+        clock.advance(ms=int(1000 * REST_S))
+        ahead.keep(lane, lambda: True)  # type: ignore[arg-type]
+    assert ahead.written_bytes
 
 
 def test_zeros_end_when_the_store_closes() -> None:
