@@ -65,6 +65,11 @@ class Zeros:
                 return cls(log, again(), ready, end)
         return None
 
+    @property
+    def is_stepping(self) -> bool:
+        """Whether zeros are on their way to the device; `claim` waits for them."""
+        return self._stepping.locked()
+
     def claim(self, end: int) -> None:
         """The log is about to write up to `end`: no zeros from now on before it."""
         self.is_outrun = True  # first: the one who steps would take the lock again and again

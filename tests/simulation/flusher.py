@@ -42,6 +42,16 @@ class SteppedFlusher:
         """Does somebody else, as a round of transactions, have the lane stand still?"""
         return self._flusher.building.locked()
 
+    @property
+    def must_wait(self) -> bool:
+        """Does its next write have to wait for zeros that are on their way to the device?"""
+        if not self._writes:
+            return False
+        write = self._writes[0]
+        zeros, base = write.segment.writer.zeros, write.segment.base
+        assert base is not None
+        return zeros is not None and zeros.is_stepping and write.end - base > zeros.ready
+
     def step(self) -> None:
         """Take, build and plan; or do one of the writes that were planned, and answer."""
         if self.stage == "ended" or self.running:

@@ -370,7 +370,7 @@ class World:
         """Who builds, or is inside a force of the background, has a lock: nobody else can build then."""
         writing = any(flusher.running and flusher.stage == "write" for flusher in self._flushers)
         writing = writing and not any(flusher.stands_still for flusher in self._flushers)  # a round waits for it
-        able = [flusher for flusher in self._flushers if writing or flusher.stage == "write"]
+        able = [one for one in self._flushers if (writing or one.stage == "write") and not one.must_wait]
         if writing and self.chance.random() < 0.2:
             self._upkeep()
         elif able:
